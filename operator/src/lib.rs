@@ -1,0 +1,1 @@
+//! The PostgreSQL operator: see `ARCHITECTURE.md` for the map.

@@ -136,7 +136,8 @@ impl Record {
         };
         Ok(LeaseFields {
             holder_identity: self.holder.to_string(),
-            lease_transitions: i32::try_from(self.epoch).map_err(|_| RecordError::Contradiction("epoch is too large"))?,
+            lease_transitions: i32::try_from(self.epoch)
+                .map_err(|_| RecordError::Contradiction("epoch is too large"))?,
             annotation: serde_json::to_string(&annotation)?,
         })
     }

@@ -1,0 +1,3 @@
+module local/podroutes
+
+go 1.26

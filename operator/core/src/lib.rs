@@ -4,7 +4,12 @@
 //! controller, in every instance, in the model checker and in the simulator.
 
 pub mod config;
+pub mod instance;
 pub mod lsn;
 pub mod names;
+pub mod pgconf;
+pub mod pglog;
 pub mod record;
+pub mod rollout;
+pub mod scale;
 pub mod status;

@@ -1,8 +1,15 @@
 //! The command line: each subcommand is a job of its own, see [`Command`].
 
+use std::path::PathBuf;
+
 use clap::{Parser, Subcommand};
 
-use crate::telemetry::{self, LogFormat};
+use crate::{
+    controller::{self, ControllerArgs},
+    install,
+    instance::{self, identity::InstanceArgs},
+    telemetry::{self, LogFormat},
+};
 
 /// A Kubernetes operator for PostgreSQL.
 #[derive(Debug, Parser)]
@@ -19,7 +26,18 @@ pub struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {}
+enum Command {
+    /// Manages PostgresClusters; one of its replicas works, the others wait.
+    Controller(ControllerArgs),
+    /// Runs one PostgreSQL instance; PID 1 of a Postgres pod.
+    Instance(InstanceArgs),
+    /// Copies this binary where another container finds it.
+    Install {
+        /// Directory to copy it to.
+        #[arg(long, value_name = "DIR")]
+        to: PathBuf,
+    },
+}
 
 /// Runs a subcommand to its end.
 ///
@@ -30,5 +48,11 @@ pub fn run(cli: Cli) -> anyhow::Result<()> {
     // kube, tokio-postgres and the servers share one TLS provider; installing it twice is harmless.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async { match cli.command {} })
+    runtime.block_on(async {
+        match cli.command {
+            Command::Controller(args) => controller::run(&args).await,
+            Command::Instance(args) => instance::run(&args).await,
+            Command::Install { to } => Ok(install::install(&to)?),
+        }
+    })
 }

@@ -162,7 +162,7 @@ pub struct PostgresqlSpec {
 
 fn owned_parameters_rule() -> kube::core::Rule {
     let owned = OWNED_PARAMETERS.iter().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(",");
-    kube::core::Rule::new(format!("self.all(name, !(name in [{owned}]))"))
+    kube::core::Rule::new(format!("self.all(name, !(name.lowerAscii() in [{owned}]))"))
         .message("postgresql.parameters: a parameter the operator sets itself can't be set here; remove it (the API reference lists them)")
 }
 

@@ -97,7 +97,7 @@ impl Instances {
 
     async fn make_objects(&self, replicas: u32) -> Result<()> {
         let Objects { service_account, role, role_binding, secrets, config_map, .. } =
-            k8s::build(&self.cluster, &self.material, &Shape { replicas, claims: None });
+            k8s::build(&self.cluster, &self.material, &Shape { replicas, sizes: BTreeMap::new() });
         create::<ServiceAccount>(&self.client, &self.namespace, &service_account).await?;
         create(&self.client, &self.namespace, &role).await?;
         create(&self.client, &self.namespace, &role_binding).await?;

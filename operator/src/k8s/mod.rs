@@ -90,4 +90,4 @@ pub fn meta(cluster: &Cluster, name: String) -> ObjectMeta {
 
 #[cfg(test)]
 #[path = "build_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -42,6 +42,7 @@ trust_registry() {
 up() {
   local image
   "$repo/hack/engine.sh"
+  "$repo/hack/tools.sh" kind >/dev/null
   "$repo/hack/images.sh" postgres-17 registry node
   image=$(sed -n 's/^KIND_NODE_IMAGE=//p' "$cache/images.env")
   if usable; then

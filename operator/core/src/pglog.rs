@@ -50,6 +50,13 @@ pub fn says_log_gone(message: &str) -> bool {
     message.contains("requested WAL segment") && message.contains("has already been removed")
 }
 
+/// True for what the server says of a parameter or a line of its configuration before it gives up with a FATAL that names
+/// neither. English only, as in [`says_log_gone`].
+#[must_use]
+pub fn complains_of_configuration(message: &str) -> bool {
+    message.starts_with("LOG:") && (message.contains("parameter \"") || message.contains(" in file \""))
+}
+
 fn prefixed(line: &str) -> Option<LogLine<'_>> {
     let mut fields = line.splitn(6, '\t');
     let _time = fields.next()?;
@@ -99,6 +106,16 @@ mod tests {
     #[case("FATAL:  could not connect to the primary server: Connection refused", false)]
     fn a_lost_log_is_recognised(#[case] message: &str, #[case] expected: bool) {
         assert_eq!(says_log_gone(message), expected);
+    }
+
+    #[rstest]
+    #[case("LOG:  invalid value for parameter \"shared_buffers\": \"lots\"", true)]
+    #[case("LOG:  unrecognized configuration parameter \"x\" in file \"/data/postgresql.conf\" line 3", true)]
+    #[case("LOG:  syntax error in file \"/data/postgresql.conf\" line 3, near token \"x\"", true)]
+    #[case("FATAL:  configuration file \"/data/postgresql.conf\" contains errors", false)]
+    #[case("LOG:  starting PostgreSQL 17.6", false)]
+    fn a_complaint_of_the_configuration_is_recognised(#[case] message: &str, #[case] expected: bool) {
+        assert_eq!(complains_of_configuration(message), expected);
     }
 
     #[rstest]

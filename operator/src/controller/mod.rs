@@ -24,3 +24,6 @@ pub mod volumes;
 pub mod watches;
 
 pub use run::{ControllerArgs, run};
+
+#[cfg(test)]
+mod scripted_tests;

@@ -1,6 +1,9 @@
 //! What needs a person, from what is seen: pure, one function per observation.
 
-use k8s_openapi::{api::core::v1::ContainerStatus, jiff::Timestamp};
+use k8s_openapi::{
+    api::core::v1::{ContainerStatus, PersistentVolumeClaim},
+    jiff::Timestamp,
+};
 use operator_core::{
     instance::RecordView,
     scale::Held,
@@ -35,7 +38,7 @@ pub fn problems(cluster: &Cluster, seen: &Observed, now: Timestamp) -> Vec<Probl
     let mut problems: Vec<Problem> = record(cluster, &seen.record).into_iter().collect();
     for instance in &seen.pods {
         problems.extend(of_instance(cluster, instance));
-        problems.extend(unscheduled(instance, now));
+        problems.extend(unscheduled(instance, &seen.claims, now));
     }
     problems.sort_by_key(|problem| rank(problem.reason));
     problems
@@ -154,7 +157,7 @@ fn container(pod: &str, status: &ContainerStatus) -> Option<Problem> {
 /// How long a pod may be without a node before that is worth a word: volumes take a moment, in seconds.
 const PLACING_SECONDS: i64 = 10;
 
-fn unscheduled(instance: &Instance, now: Timestamp) -> Option<Problem> {
+fn unscheduled(instance: &Instance, claims: &[PersistentVolumeClaim], now: Timestamp) -> Option<Problem> {
     let conditions = instance.pod.status.as_ref()?.conditions.as_ref()?;
     let placed = conditions.iter().find(|condition| condition.type_ == "PodScheduled")?;
     let since = placed.last_transition_time.as_ref().map_or(now, |time| time.0);
@@ -167,8 +170,26 @@ fn unscheduled(instance: &Instance, now: Timestamp) -> Option<Problem> {
     let text = message.to_lowercase();
     let volume =
         ["persistentvolumeclaim", "storageclass", "volume node affinity"].iter().any(|word| text.contains(word));
-    let reason = if volume { reason::VOLUME_PENDING } else { reason::UNSCHEDULABLE };
-    Some(Problem::new(reason, format!("{} can't be placed on a node: {message}", instance.name())))
+    let name = instance.name();
+    if !volume {
+        return Some(Problem::new(reason::UNSCHEDULABLE, format!("{name} can't be placed on a node: {message}")));
+    }
+    let waiting: Vec<String> = claims.iter().filter_map(|claim| pending(&name, claim)).collect();
+    let text = format!("{name} can't be placed on a node: {message}; {}", waiting.join(", "));
+    Some(Problem::new(reason::VOLUME_PENDING, text.trim_end_matches("; ")))
+}
+
+/// A claim of this pod that has no volume yet, with its storage class: the scheduler's own message names neither.
+fn pending(pod: &str, claim: &PersistentVolumeClaim) -> Option<String> {
+    let name = claim.metadata.name.as_deref()?;
+    let (_, owner) = name.split_once('-')?;
+    let bound = claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound");
+    if owner != pod || bound {
+        return None;
+    }
+    let class = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
+    let class = class.map_or_else(|| "the default storage class".to_owned(), |class| format!("storage class {class}"));
+    Some(format!("PersistentVolumeClaim {name} waits for a volume of {class}"))
 }
 
 /// Why an instance isn't ready, in a sentence; `None` if it is.

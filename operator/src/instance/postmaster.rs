@@ -173,6 +173,8 @@ fn find(program: &str) -> Option<PathBuf> {
 async fn forward(stream: Option<impl AsyncRead + Unpin>, last_error: Arc<Mutex<Option<String>>>) {
     let Some(stream) = stream else { return };
     let mut lines = BufReader::new(stream).split(b'\n');
+    // The parameter is named in lines of their own, before the one with which the server gives up.
+    let mut complaints: Vec<String> = Vec::new();
     while let Ok(Some(bytes)) = lines.next_segment().await {
         let text = String::from_utf8_lossy(&bytes);
         let line = pglog::parse(&text);
@@ -183,9 +185,15 @@ async fn forward(stream: Option<impl AsyncRead + Unpin>, last_error: Arc<Mutex<O
             Level::Warn => tracing::warn!(pid, backend, user, database, "{}", line.message),
             Level::Error => tracing::error!(pid, backend, user, database, "{}", line.message),
         }
+        if pglog::complains_of_configuration(line.message) {
+            complaints.push(line.message.to_owned());
+        } else if line.level != Level::Error {
+            complaints.clear();
+        }
         // A client's mistakes say nothing about the server's health.
         if line.level == Level::Error && line.backend != "client backend" {
-            let said = line.message.to_owned();
+            let said = std::mem::take(&mut complaints).into_iter().chain([line.message.to_owned()]);
+            let said = said.collect::<Vec<_>>().join("; ");
             *last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(said);
         }
     }

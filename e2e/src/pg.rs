@@ -182,7 +182,15 @@ impl Pg {
         let uri = secret.data.as_ref().and_then(|data| data.get("uri")).context("the Secret has no uri")?;
         let uri = String::from_utf8(uri.0.clone())?;
         let uri = uri.replace(&format!("{}-rw", self.name), &format!("{}{service}", self.name));
-        self.exec(CLIENT, CLIENT, &["env", "PGCONNECT_TIMEOUT=5", "psql", &uri, "-XAtc", sql]).await
+        // A node's kube-proxy learns of a new endpoint a moment after the API server does, and refuses until then. What was
+        // never sent can be sent again; any other failure is the answer.
+        let look = || async {
+            match self.exec(CLIENT, CLIENT, &["env", "PGCONNECT_TIMEOUT=5", "psql", &uri, "-XAtc", sql]).await {
+                Err(error) if error.to_string().contains("Connection refused") => Ok(Look::NotYet(error.to_string())),
+                answer => Ok(Look::Done(answer)),
+            }
+        };
+        until(&format!("the Service {}{service} leads somewhere", self.name), Duration::from_secs(10), look).await?.0
     }
 
     /// SQL as the superuser, inside a pod.

@@ -117,6 +117,17 @@ pub async fn scale_operator(client: &Client, replicas: u32) -> Result<()> {
     available(client).await
 }
 
+/// Kills the operator without a warning, as a node's death would, and waits until another pod of it is available.
+///
+/// # Errors
+/// Not within two minutes.
+pub async fn kill_operator(client: &Client) -> Result<()> {
+    let selector = format!("--selector=app.kubernetes.io/name={NAME}");
+    let force = ["--namespace", NAMESPACE, "delete", "pods", &selector, "--grace-period=0", "--force", "--wait=false"];
+    kubectl(&force).await?;
+    available(client).await
+}
+
 /// The operator as its manifests have it, after a test that scaled it.
 ///
 /// # Errors

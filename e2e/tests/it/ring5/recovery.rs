@@ -1,10 +1,11 @@
 //! What dies comes back with its data.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use e2e::{
-    objects::cluster,
+    kind,
+    objects::{cluster, count, existing},
     pg::Pg,
     space::Space,
     wait::{until, when},
@@ -92,6 +93,31 @@ async fn a_deleted_pod_comes_back_with_its_data() -> Result<()> {
             ensure!(rows == (number + 1).to_string(), "{rows} rows of {}", number + 1);
         }
         follows(&pg, "3").await
+    })
+    .await
+}
+
+/// The operator dies while it makes a cluster, again and again; what comes out is what would have come out anyway.
+#[tokio::test]
+async fn the_operator_killed_while_it_makes_a_cluster() -> Result<()> {
+    Space::run_alone("operator-killed", async |space| {
+        let pg = Pg::create(&space, &cluster(&space.namespace, "orders", 3)).await?;
+        let mut seen = Vec::new();
+        for wanted in [1, count() / 2, count()] {
+            let look = || async {
+                let found = existing(&space.client, &space.namespace, "orders").await?.len();
+                Ok(when(found >= wanted, found))
+            };
+            until(&format!("{wanted} objects of the cluster exist"), Duration::from_secs(60), look).await?;
+            kind::kill_operator(&space.client).await?;
+            seen.push(existing(&space.client, &space.namespace, "orders").await?.len());
+        }
+        pg.ready("ready, the operator killed three times meanwhile", 3, CREATION).await?;
+        println!("killed when {seen:?} of {} objects existed", count());
+        let restarts: i32 = pg.lives().await?.values().map(|life| life.restarts).sum();
+        ensure!(restarts == 0, "{restarts} restarts of instances");
+        pg.rw("create table t (id int primary key); insert into t values (1)").await?;
+        follows(&pg, "1").await
     })
     .await
 }
